@@ -173,7 +173,7 @@ def test_a_damaged_footer_is_found_whatever_is_read(
 
 def test_a_truncated_and_a_missing_file_are_named(storage: Counting, handle: FileHandle, path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(DamagedFile, match=rf"it should have {handle.size} bytes and has {handle.size - 1}"):
+    with pytest.raises(DamagedFile, match=rf"it should have {handle.size:,} bytes and has {handle.size - 1:,}"):
         values(storage, handle, range(1))
     path.unlink()
     with pytest.raises(DamagedFile, match=r"totals-0-state\.arrow is missing"):

@@ -159,7 +159,7 @@ def test_rows_that_the_footer_doesnt_tell_of_are_an_error() -> None:
     file = b"".join(pieces)
     (_, offset, length, _, checksum), _ = footer.groups
     for rows, what in (
-        ({1: 2, 2: 1}, "key group 1 has 1 rows instead of 2"),
+        ({1: 2, 2: 1}, "key group 1 has 1 row instead of 2"),
         ({1: 1}, "a row of key group 2 lies among"),
     ):
         told = replace(footer, groups=tuple((group, offset, length, n, checksum) for group, n in rows.items()))

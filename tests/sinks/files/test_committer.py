@@ -380,7 +380,7 @@ def test_a_marker_that_is_gone_is_an_error_that_offers_a_choice(job: FileJob) ->
     committer.commit(1, epoch[:1])
     for path in (job.target / FOLDER).iterdir():
         path.unlink()
-    with pytest.raises(MarkerLost, match=r"_weir.*2 file\(s\).*rewind=True"):
+    with pytest.raises(MarkerLost, match=r"_weir.*\(2 files\).*rewind=True"):
         job.restore(1, state).opened(epoch)
     rewound = job.restore(1, state, lineage=Lineage("L2", ("L1", 1)), rewind=True)
     again = rewound.committer()
