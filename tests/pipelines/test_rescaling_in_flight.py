@@ -19,6 +19,8 @@ from rescaling_steps import PacedSink
 from rescaling_topologies import TIMED, TIMED_TOPOLOGIES, TOPOLOGIES
 from small_job import NEVER, failure_of
 
+from checkpoint.counted import counted
+
 Name = Callable[[str], str]
 
 
@@ -224,7 +226,10 @@ def test_records_of_an_edge_that_is_gone_are_an_error_and_can_be_dropped_once(
 
     job.topology = TOPOLOGIES["keyed"]  # the same without its second hop
     message = failure_of(build(job.name, job.topology, job.phase(3)), job.spark, allow_unclaimed=True)
-    assert f"has {lost} records in flight from 'count' to 'recount', an edge that the pipeline doesn't have" in message
+    assert (
+        f"has {counted(lost, 'record')} in flight from 'count' to 'recount', an edge that the pipeline doesn't have"
+        in message
+    )
     assert f"ignore_in_flight={checkpoint.id}" in message
 
     ignoring = {"ignore_in_flight": checkpoint.id, "allow_unclaimed": True}

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 from hypothesis import given
 from hypothesis import strategies as st
 
+from checkpoint.counted import counted
 from pipeline.testing import KafkaBroker
 from sources import END
 from sources.kafka.errors import DataLoss
@@ -51,7 +52,7 @@ def test_what_is_said_to_be_lost_is_what_was_to_be_read_and_is_gone(
             assert "the topic ends at" in text
         elif gone:
             assert text is not None
-            assert f"offsets {gone[0]} to {gone[-1]} ({len(gone)} offsets) are gone" in text
+            assert f"offsets {gone[0]} to {gone[-1]} ({counted(len(gone), 'offset')}) are gone" in text
             assert ("going on at" in text) == (policy == "earliest" and len(gone) < len(wanted))
             assert ("up to its end" in text) == (len(gone) == len(wanted))
         else:
@@ -67,7 +68,7 @@ def test_what_is_lost_with_a_topic_is_what_had_not_been_read(position: int, end:
     elif ended or position >= end:
         assert lost is None
     else:
-        assert lost == f"offsets {position} to {end - 1} ({end - position} offsets) are lost"
+        assert lost == f"offsets {position} to {end - 1} ({counted(end - position, 'offset')}) are lost"
 
 
 class _Log:
