@@ -230,7 +230,8 @@ class StorageFolder:
     def _check_size(self, handle: FileHandle, size: int) -> None:
         if size != handle.size:
             raise DamagedFile(
-                f"{self.name_of(handle.path)} is damaged: it should have {counted(handle.size, 'byte')} and has {size:,}"
+                f"{self.name_of(handle.path)} is damaged: it should have {counted(handle.size, 'byte')} and has "
+                f"{size:,}"
             )
 
     def _absolute(self, path: str) -> str:

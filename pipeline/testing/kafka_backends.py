@@ -204,10 +204,13 @@ def _container_properties(advertised: str) -> dict[str, Any]:
     return {
         "node.id": 1,
         "process.roles": "broker,controller",
-        "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
-        "advertised.listeners": f"PLAINTEXT://{advertised}",
+        # The broker's transaction coordinator connects to the broker, too, and within the container nobody listens at
+        # the address that the host has for it.
+        "listeners": "PLAINTEXT://:9092,INTERNAL://localhost:9094,CONTROLLER://:9093",
+        "advertised.listeners": f"PLAINTEXT://{advertised},INTERNAL://localhost:9094",
+        "inter.broker.listener.name": "INTERNAL",
         "controller.listener.names": "CONTROLLER",
-        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT",
         "controller.quorum.voters": "1@localhost:9093",
         "offsets.topic.replication.factor": 1,
         "offsets.topic.num.partitions": 4,

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from deadlines import PATIENCE, eventually
 
 from pipeline.broker.ports import free_ports
 from pipeline.broker.readiness import await_broker
@@ -39,6 +41,26 @@ def test_properties_reach_a_container(container: KafkaBroker) -> None:
     container.create_topic("large", config={"max.message.bytes": 2_000_000})
     container.produce("large", [os.urandom(900_000)])
     assert len(container.consume("large")) == 1
+
+
+def test_a_transaction_in_a_container_ends(container: KafkaBroker) -> None:
+    """Its markers come from the broker itself, so it must reach itself; until they are there, the next commit waits."""
+    container.create_topic("sums")
+    servers = {"bootstrap.servers": container.bootstrap_servers}
+    producer = Producer({**servers, "transactional.id": "sums-0"})
+    reader = Consumer({**servers, "group.id": "sums-0"})
+    try:
+        producer.init_transactions(PATIENCE)
+        for offset, value in ((3, b"first"), (7, b"second")):
+            producer.begin_transaction()
+            producer.produce("sums", value)
+            offsets = [TopicPartition("sums", 0, offset)]
+            producer.send_offsets_to_transaction(offsets, reader.consumer_group_metadata(), PATIENCE)
+            producer.commit_transaction(PATIENCE)
+        assert [record.value for record in container.consume("sums")] == [b"first", b"second"]
+        eventually(lambda: reader.committed([TopicPartition("sums", 0)], PATIENCE)[0].offset == 7)
+    finally:
+        reader.close()
 
 
 def test_data_and_address_of_a_container_outlive_a_kill(container: KafkaBroker) -> None:

@@ -17,9 +17,10 @@ from stopped_clock import StoppedClock
 
 from checkpoint.codec import decode, encode
 from formats.arrow_rows import rows
+from formats.errors import BadRecord
 from sources import END, FileSource, SourceBatch, SourceContext, SourceReader
 from sources.files import reader
-from sources.files.errors import BadRecord, FileChanged, FileGone
+from sources.files.errors import FileChanged, FileGone
 from sources.positions import positions
 from sources.source import Position
 
@@ -173,7 +174,7 @@ def test_a_compressed_file_that_is_removed_while_it_is_read_is_an_error(tmp_path
 
 def test_the_line_that_is_too_long_is_named_by_its_number(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("1\n2\n" + "x" * 2000)
-    with pytest.raises(BadRecord, match=r"a: line 3 has more than 1000 bytes"):
+    with pytest.raises(BadRecord, match=r"a: line 3 has more than 1,000 bytes"):
         read(open_reader(FileSource(tmp_path, format="jsonl", max_record_bytes=1000)))
     (tmp_path / "a").write_text('"' + "x" * 998 + '"')
     assert read(open_reader(FileSource(tmp_path, format="jsonl", max_record_bytes=1000))) == ["x" * 998]
