@@ -15,8 +15,6 @@ from checkpoint.state.undo import UndoLog
 
 
 class UndoLists(UndoStore, ListStore):
-    """What lies in pages, or comes to lie there, is noted row by row."""
-
     __slots__ = ("_in_pages", "_length", "_noted", "_stamped", "_store")
 
     def __init__(self, store: HeapLists | HeapTtlLists, undo: UndoLog) -> None:
@@ -130,8 +128,6 @@ class UndoLists(UndoStore, ListStore):
 
 
 class UndoDicts(UndoStore, MapStore):
-    """What lies in pages, or comes to lie there, is noted row by row."""
-
     __slots__ = ("_cuts", "_entries", "_in_pages", "_noted", "_stamped", "_store", "_touched")
 
     def __init__(self, store: HeapDicts | HeapTtlDicts, undo: UndoLog) -> None:

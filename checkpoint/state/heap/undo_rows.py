@@ -68,8 +68,8 @@ class NotedGroup(KeyGroupMap, Undoable):
 
     __slots__ = ("_content", "_group", "_undo", "before")
 
-    def __init__(self, group: KeyGroupMap, content: type, undo: UndoLog) -> None:
-        """`content`: what a row without pages is."""
+    def __init__(self, group: KeyGroupMap, content: type | None, undo: UndoLog) -> None:
+        """`content`: what a row without pages is; `None`: rows are handed out whole, with all that is in them."""
         self._group = group
         self._content = content
         self._undo = undo
@@ -100,8 +100,12 @@ class NotedGroup(KeyGroupMap, Undoable):
             return self._group.own(key)
         self._note(key)
         row = self.before[key]
-        has_pages = type(row) is not self._content
-        copy = _with_own_parts(row) if has_pages else row.copy()
+        if self._content is None:
+            copy = private_copy(row)
+        elif type(row) is not self._content:
+            copy = _with_own_parts(row)
+        else:
+            copy = self._content(row)
         self._group.put(key, copy)
         return copy
 
@@ -116,6 +120,7 @@ class NotedGroup(KeyGroupMap, Undoable):
         return entries
 
     def _unshare(self, key: bytes, entries: Any, places: Any) -> None:
+        assert self._content is not None
         noted = rows.part_of(self.before[key], self._content)
         if noted is None or noted is entries:
             return

@@ -10,15 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, TypeVar, cast
 
-from checkpoint.codec import page_key
-from checkpoint.state.heap.maps import KeyGroupMap
 from checkpoint.state.heap.stores import HeapDicts, HeapLists, HeapValues
 from checkpoint.state.heap.ttl_stores import HeapTtlDicts, HeapTtlLists, HeapTtlValues
 from checkpoint.state.heap.undo_members import UndoDicts, UndoLists
-from checkpoint.state.heap.undo_rows import NOTHING, UndoStore
+from checkpoint.state.heap.undo_rows import NOTHING, NotedGroup, UndoStore
 from checkpoint.state.private_copy import private_copy
 from checkpoint.state.stores import MISSING, PagedStore, StateStore, ValueStore
-from checkpoint.state.undo import Undoable, UndoLog
+from checkpoint.state.undo import UndoLog
 
 S = TypeVar("S", bound=StateStore)
 
@@ -68,61 +66,19 @@ class UndoPaged(UndoValues, PagedStore):
 
     def __init__(self, store: HeapValues, undo: UndoLog) -> None:
         super().__init__(store, undo)
-        self._pages = _UndoPages(store, undo)
+        self._pages = HeapValues(store.what, store._current, [NotedGroup(group, None, undo) for group in store._groups])
 
     def page(self, number: int) -> Any:
         return self._pages.page(number)
 
     def peek_page(self, number: int) -> Any:
-        return self._pages.store.peek_page(number)
+        return self._pages.peek_page(number)
 
     def put_page(self, number: int, page: Any) -> None:
-        self._pages.note(number)
-        self._pages.store.put_page(number, page)
+        self._pages.put_page(number, page)
 
     def remove_page(self, number: int) -> None:
-        self._pages.note(number)
-        self._pages.store.remove_page(number)
+        self._pages.remove_page(number)
 
     def each_key(self) -> Iterator[None]:
-        return self._pages.store.each_key()
-
-
-class _UndoPages(Undoable):
-    """The pages of one state, of which a record touches those of one key."""
-
-    __slots__ = ("_before", "_group", "_key", "_undo", "store")
-
-    def __init__(self, store: HeapValues, undo: UndoLog) -> None:
-        self.store = store
-        self._undo = undo
-        self._before: dict[int, Any] = {}
-        self._group: KeyGroupMap
-        self._key = b""
-
-    def note(self, number: int) -> None:
-        if not self._before:
-            self._group = self.store._group()
-            self._key = self.store.key
-            self._undo.touched(self)
-        if number not in self._before:
-            self._before[number] = self.store.peek_page(number)
-
-    def page(self, number: int) -> Any:
-        if number not in self._before:
-            self.note(number)
-            before = self._before[number]
-            if before is not MISSING:
-                self.store.put_page(number, private_copy(before))
-        return self.store.page(number)
-
-    def forget(self) -> None:
-        self._before = {}
-
-    def take_back(self) -> None:
-        for number, before in self._before.items():
-            key = page_key(self._key, number)
-            if before is MISSING:
-                self._group.remove(key)
-            else:
-                self._group.put(key, private_copy(before))
+        return cast(PagedStore, self._store).each_key()
