@@ -31,6 +31,7 @@ from checkpoint.codec.values import (
     encode,
     encode_all,
     encode_around,
+    encode_kept,
     is_plain,
     revived,
 )
@@ -52,6 +53,7 @@ __all__ = [
     "encode",
     "encode_all",
     "encode_around",
+    "encode_kept",
     "encode_key",
     "is_plain",
     "owner_of",

@@ -12,7 +12,7 @@ import ormsgpack
 from ormsgpack import Ext, packb
 
 from checkpoint.codec.decoding import decode
-from checkpoint.codec.errors import EQUAL_NOW, advice, explained
+from checkpoint.codec.errors import EQUAL_NOW, EncodingError, advice, explained
 from checkpoint.codec.extensions import CONTAINERS, LEAVES, Extension, leaf
 from checkpoint.codec.form import Form
 from checkpoint.codec.records import Opaque, form_of
@@ -83,6 +83,18 @@ def encode_all(values: Sequence[Any]) -> list[bytes]:
 def encode_around(value: Any) -> bytes:
     """Like `encode`, for a list or dict of values that were checked one by one: it counts for no level of nesting."""
     return _encode_step_by_step(value, outside=-1)
+
+
+def encode_kept(value: Any) -> bytes:
+    """`encode`, or `encode_around` where that takes more.
+
+    Raises:
+        EncodingError: no checkpoint can hold it.
+    """
+    try:
+        return encode(value)
+    except EncodingError:
+        return encode_around(value)
 
 
 def revived(value: Any) -> Any:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import Any
 
-from checkpoint.codec import EncodingError, decode_key, decode_opaquely, encode, encode_around, owner_of
+from checkpoint.codec import decode_key, decode_opaquely, encode_kept, owner_of
 from checkpoint.shown import shown
 from checkpoint.state.contents import StateContent
 from checkpoint.state.paging import rows
-from checkpoint.state.paging.rows import COUNT, ENTRIES, ITEMS, LAST, unpacked
+from checkpoint.state.paging.rows import COUNT, ENTRIES, ITEMS, LAST
 from checkpoint.state.snapshot_format import SnapshotFormatError, StateBatch
 
 
@@ -114,14 +113,12 @@ class _Held:
                 f"the {self._paged} of key {shown(decode_key(key))} in state {self._like.state!r} has not the pages "
                 "that its directory says"
             )
-        return _encoded(whole) if self._like.encoded else whole
+        return encode_kept(whole) if self._like.encoded else whole
 
 
 def _of_map(directory: list[int], pages: dict[int, Any]) -> dict[Any, Any] | None:
-    numbers = list(chain.from_iterable(map(unpacked, pages.values())))
-    entries = list(chain.from_iterable(page[ENTRIES].items() for page in pages.values()))
-    whole = dict([entries[i] for i in sorted(range(len(numbers)), key=numbers.__getitem__)])
-    return whole if len(whole) == len(entries) == len(numbers) == directory[rows.SIZE] else None
+    whole = rows.in_order(pages.values())
+    return whole if len(whole) == sum(len(page[ENTRIES]) for page in pages.values()) == directory[rows.SIZE] else None
 
 
 def _of_list(directory: dict[str, int], pages: dict[int, Any]) -> list[Any] | None:
@@ -131,10 +128,3 @@ def _of_list(directory: dict[str, int], pages: dict[int, Any]) -> list[Any] | No
 
 def _without_pages(content: StateContent) -> StateContent:
     return replace(content, paged=None)
-
-
-def _encoded(whole: Any) -> bytes:
-    try:
-        return encode(whole)
-    except EncodingError:
-        return encode_around(whole)

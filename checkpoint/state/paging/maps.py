@@ -98,13 +98,7 @@ def _pages(group: KeyGroupMap, key: bytes, directory: list[int]) -> Iterator[tup
 
 def _in_order(pages: Iterable[list[Any]]) -> dict[Any, Any]:
     found = list(pages)
-    if len(found) == 1:
-        return dict(found[0][ENTRIES])
-    numbers = list(chain.from_iterable(map(unpacked, found)))
-    order = sorted(range(len(numbers)), key=numbers.__getitem__)
-    keys = list(chain.from_iterable(page[ENTRIES] for page in found))
-    values = list(chain.from_iterable(page[ENTRIES].values() for page in found))
-    return dict(zip(map(keys.__getitem__, order), map(values.__getitem__, order), strict=True))
+    return dict(found[0][ENTRIES]) if len(found) == 1 else rows.in_order(found)
 
 
 # -- to be changed -------------------------------------------------------------------------------------------------

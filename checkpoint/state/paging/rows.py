@@ -13,7 +13,7 @@ in that order. A page without entries is no row.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 from typing import Any, Final, Literal, TypeAlias
 
@@ -116,6 +116,15 @@ def unpacked(page: list[Any]) -> tuple[int, ...]:
     """The numbers of the entries of a page, in their order."""
     count, numbers = len(page[ENTRIES]), page[NUMBERS]
     return struct.unpack(f"<{count}{_FORMATS[len(numbers) // count]}", numbers)
+
+
+def in_order(pages: Collection[list[Any]]) -> dict[Any, Any]:
+    """The entries of pages of a map, by their numbers, in a new dict."""
+    numbers = list(chain.from_iterable(map(unpacked, pages)))
+    order = sorted(range(len(numbers)), key=numbers.__getitem__)
+    keys = list(chain.from_iterable(page[ENTRIES] for page in pages))
+    values = list(chain.from_iterable(page[ENTRIES].values() for page in pages))
+    return dict(zip(map(keys.__getitem__, order), map(values.__getitem__, order), strict=True))
 
 
 def with_number(page: list[Any], number: int) -> bytes:

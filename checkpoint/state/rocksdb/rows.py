@@ -12,22 +12,11 @@ import struct
 from abc import ABC, abstractmethod
 from typing import Any, Final
 
-from checkpoint.codec import EncodingError, decode, encode, encode_all, encode_around
+from checkpoint.codec import decode, encode_all, encode_kept
 from checkpoint.state.ttl import UNKNOWN, FrozenLifetime, unpacked
 
 _STAMP: Final = struct.Struct("<q")
 _COUNT: Final = struct.Struct("<I")
-
-
-def encoded(value: Any) -> bytes:
-    """
-    Raises:
-        EncodingError: no checkpoint can hold it.
-    """
-    try:
-        return encode(value)
-    except EncodingError:
-        return encode_around(value)
 
 
 class RowCodec(ABC):
@@ -67,7 +56,7 @@ class RowCodec(ABC):
 
 class PlainRows(RowCodec):
     def pack(self, kept: Any) -> bytes:
-        return encoded(kept)
+        return encode_kept(kept)
 
     def pack_all(self, kept: list[Any]) -> list[bytes]:
         return encode_all(kept)
@@ -84,7 +73,7 @@ class PlainRows(RowCodec):
 
 class ValueRows(RowCodec):
     def pack(self, kept: Any) -> bytes:
-        return _STAMP.pack(kept[0]) + encoded(kept[1])
+        return _STAMP.pack(kept[0]) + encode_kept(kept[1])
 
     def unpack(self, row: bytes) -> Any:
         return _STAMP.unpack_from(row)[0], decode(row[8:])
@@ -108,7 +97,7 @@ class _MemberRows(RowCodec):
 class ListRows(_MemberRows):
     def pack(self, kept: Any) -> bytes:
         stamps, items = kept
-        return struct.pack(f"<I{len(stamps)}q", len(stamps), *stamps) + encoded(items)
+        return struct.pack(f"<I{len(stamps)}q", len(stamps), *stamps) + encode_kept(items)
 
     def unpack(self, row: bytes) -> Any:
         stamps, value = stamps_of(row)
@@ -118,7 +107,7 @@ class ListRows(_MemberRows):
 class DictRows(_MemberRows):
     def pack(self, kept: Any) -> bytes:
         stamps, values = kept
-        return struct.pack(f"<I{len(values)}q", len(values), *map(stamps.__getitem__, values)) + encoded(values)
+        return struct.pack(f"<I{len(values)}q", len(values), *map(stamps.__getitem__, values)) + encode_kept(values)
 
     def unpack(self, row: bytes) -> Any:
         stamps, value = stamps_of(row)
@@ -169,4 +158,4 @@ class FrozenMemberRows:
             kept: Any = dict(entries[i] for i in living)
         else:
             kept = [members[i] for i in living]
-        return life.packed([stamps[i] for i in living]), encoded(kept)
+        return life.packed([stamps[i] for i in living]), encode_kept(kept)
